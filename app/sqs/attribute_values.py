@@ -10,8 +10,7 @@ from app.domain.refusals import InvalidRequest
 from app.sqs.errors import InvalidMessageContents
 from app.sqs.number_values import is_number
 from app.sqs.shapes.messages import AttributeValue
-from app.sqs.xml_text import xml_bytes
-from app.wire.decode_errors import shortened
+from app.sqs.xml_text import quoted, xml_bytes
 
 Kind: TypeAlias = Literal["String", "Number", "Binary"]
 
@@ -62,7 +61,7 @@ def check_attribute(name: str, attribute: AttributeValue) -> tuple[Kind, str]:
     """
     if not is_attribute_name(name):
         raise InvalidRequest(
-            f"The message attribute name {_shown(name)} is invalid. A name has 1 to {MAX_ID_LENGTH} letters, digits, "
+            f"The message attribute name {quoted(name)} is invalid. A name has 1 to {MAX_ID_LENGTH} letters, digits, "
             "underscores, hyphens and single dots between them, does not begin with AWS. or Amazon., and is not "
             f"{SOURCE_PROPERTY}."
         )
@@ -74,32 +73,27 @@ def check_value(name: str, attribute: AttributeValue) -> tuple[Kind, str]:
     kind = kind_of(attribute.data_type)
     if kind is None:
         raise InvalidRequest(
-            f"The type of message attribute {_shown(name)} is invalid. It is String, Number or Binary, with an optional label "
+            f"The type of message attribute {quoted(name)} is invalid. It is String, Number or Binary, with an optional label "
             f"after a dot, in at most {_MAX_TYPE_LENGTH} characters."
         )
     text, other, member = attribute.string_value, attribute.binary_value, "StringValue"
     if kind == "Binary":
         text, other, member = other, text, "BinaryValue"
     if text is None or other is not None:
-        raise InvalidRequest(f"Message attribute {_shown(name)} of type {kind} must have {member} and no other value.")
+        raise InvalidRequest(f"Message attribute {quoted(name)} of type {kind} must have {member} and no other value.")
     if not text:
-        raise InvalidRequest(f"Message attribute {_shown(name)} must have a value that is not empty.")
+        raise InvalidRequest(f"Message attribute {quoted(name)} must have a value that is not empty.")
     _check_text(name, kind, text)
     return kind, text
 
 
 def _check_text(name: str, kind: Kind, text: str) -> None:
     if kind == "Binary" and not is_binary(text):
-        raise InvalidRequest(f"The BinaryValue of message attribute {_shown(name)} is not base64.")
+        raise InvalidRequest(f"The BinaryValue of message attribute {quoted(name)} is not base64.")
     if kind == "Number" and not is_number(text):
         raise InvalidRequest(
-            f"The StringValue of message attribute {_shown(name)} is not a number of at most 38 digits between 10^-128 and "
+            f"The StringValue of message attribute {quoted(name)} is not a number of at most 38 digits between 10^-128 and "
             "10^126."
         )
     if kind == "String" and xml_bytes(text) is None:
-        raise InvalidMessageContents(f"Message attribute {_shown(name)} has characters that XML does not allow.")
-
-
-def _shown(name: str) -> str:
-    """Return a name as a refusal repeats it, without characters that an answer in XML could not carry."""
-    return ascii(shortened(name))
+        raise InvalidMessageContents(f"Message attribute {quoted(name)} has characters that XML does not allow.")

@@ -22,13 +22,13 @@ from app.sqs.errors import UnknownAction
 from app.sqs.protocol import QUEUES, AwsProtocol, NamedAction
 from app.sqs.shapes.members import RequestStruct
 from app.sqs.signature import SignedRequest
+from app.wire.decode_errors import shortened
 
 SERVICE = "aws_service"
 """The entry of a request's state with the name of its service, once it is known."""
 UNKNOWN = "sqs_unknown_action"
 QUEUE_PATH = re.compile(r"/[0-9]{12}/[^/]+")
 """The path of a queue's URL. The account has no meaning."""
-_MAX_QUOTED = 100
 _CHECK_HEADERS = HeaderCheck(unread=frozenset(CONDITIONS), has_body=True, is_json=False, ignores_body=False).check
 
 
@@ -81,7 +81,7 @@ class SqsHandler(RequestHandler):
         """Return the declaration of an action. Refuses with `UnknownAction`."""
         action = self._services[named.service].actions.get(named.name)
         if action is None:
-            raise UnknownAction(f"This server does not know the action {named.name[:_MAX_QUOTED]}.")
+            raise UnknownAction(f"This server does not know the action {shortened(named.name)}.")
         return action
 
     async def _call(
@@ -98,7 +98,7 @@ class SqsHandler(RequestHandler):
         authorization = self._authorizations[action]
         principal = await authorization.accept(credential.key_id, name or None, headers, scope["state"])
         if name and not is_valid_name(name):
-            raise QueueNotFound(f"No queue has the name {name[:_MAX_QUOTED]}.")
+            raise QueueNotFound(f"No queue has the name {shortened(name)}.")
         scope["path_params"] = path = {"queue": name}
         request = Request(
             self.context,

@@ -24,7 +24,7 @@ from app.sqs.notification import TOPIC_PROPERTY, notification_text, topic_of
 from app.sqs.queue_names import arn_of, is_fifo
 from app.sqs.shapes.messages import AnsweredValue, ReceivedMessage, ReceiveMessage
 from app.sqs.trace_header import TRACE_HEADER_PROPERTY, trace_header_of
-from app.sqs.xml_text import xml_bytes
+from app.sqs.xml_text import quoted, xml_bytes
 from app.wire.field_types import PropertyValue
 from app.wire.properties import properties_of
 
@@ -53,7 +53,7 @@ def wanted_attributes(request: ReceiveMessage, queue: str, region: str) -> Wante
     names = {*request.attribute_names, *request.message_system_attribute_names}
     unknown = names - SYSTEM_ATTRIBUTES.keys() - {"All"}
     if unknown:
-        raise InvalidAttributeName(f"A message has no system attribute {min(unknown)[:128]!a}.")
+        raise InvalidAttributeName(f"A message has no system attribute {quoted(min(unknown))}.")
     return WantedAttributes(
         system=frozenset(SYSTEM_ATTRIBUTES if "All" in names else names),
         message=selection_of(request.message_attribute_names),

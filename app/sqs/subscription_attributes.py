@@ -15,6 +15,7 @@ from app.sqs.labels import RESERVED
 from app.sqs.notification import TOPIC_PROPERTY
 from app.sqs.queue_names import ACCOUNT, arn_of
 from app.sqs.topic_names import subscription_arn, topic_arn
+from app.sqs.xml_text import quoted
 
 RAW = "RawMessageDelivery"
 POLICY = "FilterPolicy"
@@ -121,7 +122,7 @@ def _check_known(attribute: str, value: str) -> None:
             raise InvalidRequest(f"{attribute} cannot have this value. {_REASONS[attribute]}")
     elif attribute not in _SETTABLE:
         raise InvalidRequest(
-            f"A subscription has no attribute {attribute[:128]!a} that can be set.{did_you_mean(attribute, _SETTABLE)}"
+            f"A subscription has no attribute {quoted(attribute)} that can be set.{did_you_mean(attribute, _SETTABLE)}"
         )
 
 

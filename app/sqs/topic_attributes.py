@@ -11,6 +11,7 @@ from app.sqs.labels import RESERVED, check_labels_size, is_printable
 from app.sqs.new_message import WHOLE_QUEUE, FifoRules
 from app.sqs.queue_names import ACCOUNT, is_fifo
 from app.sqs.topic_names import topic_arn
+from app.sqs.xml_text import quoted
 
 FIFO_TOPIC = "FifoTopic"
 DISPLAY_NAME = "DisplayName"
@@ -67,7 +68,7 @@ def with_topic_attribute(settings: TopicSettings, name: str, attribute: str, val
     if change is None:
         if attribute in (FIFO_TOPIC, *_COMPUTED):
             raise InvalidRequest(f"The attribute {attribute} of a topic cannot be changed.")
-        raise InvalidRequest(f"A topic has no attribute {attribute[:128]!a}.{did_you_mean(attribute, _CHANGES)}")
+        raise InvalidRequest(f"A topic has no attribute {quoted(attribute)}.{did_you_mean(attribute, _CHANGES)}")
     text, default = change(name, value)
     others = {label: stored for label, stored in settings.labels.items() if label != RESERVED + attribute}
     labels = others if text == default else {**others, RESERVED + attribute: text}

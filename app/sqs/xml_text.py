@@ -1,5 +1,7 @@
 """Text that XML can carry: what SQS accepts in bodies and attributes, because its older protocol answers in XML."""
 
+from app.wire.decode_errors import shortened
+
 _CONTROLS = bytes(set(range(0x20)) - set(b"\t\n\r"))
 _FFFE, _FFFF = "\ufffe", "\uffff"
 
@@ -20,6 +22,11 @@ def xml_text(encoded: bytes) -> str | None:
     except UnicodeDecodeError:
         return None
     return text if _is_allowed(text, encoded) else None
+
+
+def quoted(name: str) -> str:
+    """Return a name from a request as a refusal repeats it: in quotation marks, in ASCII, and shortened."""
+    return ascii(shortened(name))
 
 
 def _is_allowed(text: str, encoded: bytes) -> bool:

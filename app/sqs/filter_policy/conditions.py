@@ -7,6 +7,7 @@ from typing import NamedTuple, TypeAlias, cast
 
 from app.domain.refusals import InvalidRequest
 from app.domain.suggestions import did_you_mean
+from app.sqs.xml_text import quoted
 
 Value: TypeAlias = str | int | float | bool | None
 """A value of JSON that a condition compares."""
@@ -41,7 +42,7 @@ def alternatives_of(name: str, field: Field, values: object) -> Alternatives:
     Refuses with `InvalidRequest` what is no list of values and conditions.
     """
     if not isinstance(values, list) or not values:
-        raise InvalidRequest(f"In a FilterPolicy, {shown(name)} has a list of at least one value or condition.")
+        raise InvalidRequest(f"In a FilterPolicy, {quoted(name)} has a list of at least one value or condition.")
     plain: list[Value] = []
     conditions: Alternatives = []
     for value in cast("list[object]", values):
@@ -56,11 +57,6 @@ def alternatives_of(name: str, field: Field, values: object) -> Alternatives:
     return conditions
 
 
-def shown(name: str) -> str:
-    """Return a name for a sentence, without characters that an answer in XML could not carry."""
-    return ascii(name[:128])
-
-
 def text_literal(text: str) -> str:
     """Return a text as a filter writes it."""
     return json.dumps(text, ensure_ascii=False)
@@ -68,12 +64,12 @@ def text_literal(text: str) -> str:
 
 def _condition(name: str, field: Field, condition: Mapping[str, object]) -> str:
     if len(condition) != 1:
-        raise InvalidRequest(f"In a FilterPolicy, a condition of {shown(name)} is an object with one operator.")
+        raise InvalidRequest(f"In a FilterPolicy, a condition of {quoted(name)} is an object with one operator.")
     ((operator, operand),) = condition.items()
     translate = _OPERATORS.get(operator)
     if translate is None:
         raise InvalidRequest(
-            f"In a FilterPolicy, this server does not support the operator {shown(operator)} of {shown(name)}. It supports "
+            f"In a FilterPolicy, this server does not support the operator {quoted(operator)} of {quoted(name)}. It supports "
             f"{', '.join(_OPERATORS)} and $or.{did_you_mean(operator, _OPERATORS)}"
         )
     return translate(name, field, operand)
@@ -81,7 +77,7 @@ def _condition(name: str, field: Field, condition: Mapping[str, object]) -> str:
 
 def _scalar(name: str, value: object) -> Value:
     if isinstance(value, list):
-        raise InvalidRequest(f"In a FilterPolicy, the list of {shown(name)} has no lists.")
+        raise InvalidRequest(f"In a FilterPolicy, the list of {quoted(name)} has no lists.")
     if isinstance(value, int | float) and not isinstance(value, bool):
         return _number(name, value)
     return cast("Value", value)
@@ -90,7 +86,7 @@ def _scalar(name: str, value: object) -> Value:
 def _number(name: str, value: object) -> int | float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not -_MAX_NUMBER <= value <= _MAX_NUMBER:
         raise InvalidRequest(
-            f"In a FilterPolicy, a number of {shown(name)} is from {-_MAX_NUMBER:,} to {_MAX_NUMBER:,}, as in SNS."
+            f"In a FilterPolicy, a number of {quoted(name)} is from {-_MAX_NUMBER:,} to {_MAX_NUMBER:,}, as in SNS."
         )
     return value
 
@@ -114,14 +110,14 @@ def _anything_but(name: str, field: Field, operand: object) -> str:
         condition = cast("Mapping[str, object]", operand)
         if len(condition) != 1 or not condition.keys() <= _AFFIXES.keys():
             raise InvalidRequest(
-                f"In a FilterPolicy, anything-but of {shown(name)} takes values, or one of {' and '.join(_AFFIXES)}."
+                f"In a FilterPolicy, anything-but of {quoted(name)} takes values, or one of {' and '.join(_AFFIXES)}."
             )
         ((operator, affix),) = condition.items()
         return f"!{_AFFIXES[operator](name, field, affix)}"
     values = cast("list[object]", operand) if isinstance(operand, list) else [operand]
     kinds = {"text" if isinstance(value, str) else "number" for value in values}
     if len(kinds) != 1:
-        raise InvalidRequest(f"In a FilterPolicy, anything-but of {shown(name)} takes either texts or numbers.")
+        raise InvalidRequest(f"In a FilterPolicy, anything-but of {quoted(name)} takes either texts or numbers.")
     wanted = [value if isinstance(value, str) else _number(name, value) for value in values]
     return f"!({_one_of(field, wanted)})" if len(wanted) > 1 else f"{field.value} != {_literal(wanted[0])}"
 
@@ -129,7 +125,7 @@ def _anything_but(name: str, field: Field, operand: object) -> str:
 def _affix(operator: str, function: str) -> _Translation:
     def translate(name: str, field: Field, operand: object) -> str:
         if not isinstance(operand, str) or not operand:
-            raise InvalidRequest(f"In a FilterPolicy, {operator} of {shown(name)} takes a text that is not empty.")
+            raise InvalidRequest(f"In a FilterPolicy, {operator} of {quoted(name)} takes a text that is not empty.")
         return f"{field.value}.{function}({text_literal(operand)})"
 
     return translate
@@ -142,7 +138,7 @@ def _numeric(name: str, field: Field, operand: object) -> str:
     numbers = [_number(name, one) for one in parts[1::2]]
     if len(operators) != len(numbers) or not (_is_comparison(operators) or _is_range(operators, numbers)):
         raise InvalidRequest(
-            f'In a FilterPolicy, numeric of {shown(name)} takes one comparison, as in [">", 5], or a range, as in '
+            f'In a FilterPolicy, numeric of {quoted(name)} takes one comparison, as in [">", 5], or a range, as in '
             '[">", 5, "<=", 10].'
         )
     compared = zip(operators, numbers, strict=True)
@@ -163,11 +159,11 @@ def _is_range(operators: Sequence[object], numbers: Sequence[float]) -> bool:
 
 def _exists(name: str, field: Field, operand: object) -> str:
     if not isinstance(operand, bool):
-        raise InvalidRequest(f"In a FilterPolicy, exists of {shown(name)} takes true or false.")
+        raise InvalidRequest(f"In a FilterPolicy, exists of {quoted(name)} takes true or false.")
     if not field.exists:
         raise InvalidRequest(
             f"In a FilterPolicy, this server supports exists only for names of letters, digits and underscores within "
-            f"objects, and not for {shown(name)}."
+            f"objects, and not for {quoted(name)}."
         )
     return field.exists if operand else f"!({field.exists})"
 

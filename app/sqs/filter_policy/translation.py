@@ -9,7 +9,8 @@ from app.domain.filter_expression import MAX_SYMBOLS
 from app.domain.message import MAX_FILTER_BYTES
 from app.domain.refusals import InvalidRequest
 from app.sqs.errors import FilterPolicyLimitExceeded
-from app.sqs.filter_policy.conditions import Alternatives, Field, alternatives_of, shown, text_literal
+from app.sqs.filter_policy.conditions import Alternatives, Field, alternatives_of, text_literal
+from app.sqs.xml_text import quoted
 
 ATTRIBUTES = "MessageAttributes"
 """The scope of a policy on message attributes, which are properties."""
@@ -76,7 +77,7 @@ def filter_of(policy: Mapping[str, Any], scope: str) -> str | None:
 def _clauses(policy: Mapping[str, Any], path: Path, field_of: FieldOf) -> Sequence[str]:
     """Return what all must match. Refuses an object without members: SNS does not say what it would match."""
     if not policy:
-        raise InvalidRequest(f"In a FilterPolicy, {shown('.'.join(path))} has at least one member.")
+        raise InvalidRequest(f"In a FilterPolicy, {quoted('.'.join(path))} has at least one member.")
     clauses: list[str] = []
     for name, value in policy.items():
         if name == _OR:
@@ -84,7 +85,7 @@ def _clauses(policy: Mapping[str, Any], path: Path, field_of: FieldOf) -> Sequen
         elif isinstance(value, dict):
             if field_of is _property:
                 raise InvalidRequest(
-                    f"In a FilterPolicy on message attributes, {shown(name)} has a list. Only FilterPolicyScope {BODY} has objects."
+                    f"In a FilterPolicy on message attributes, {quoted(name)} has a list. Only FilterPolicyScope {BODY} has objects."
                 )
             clauses += _clauses(cast("Mapping[str, Any]", value), (*path, name), field_of)
         else:
@@ -133,7 +134,7 @@ def _read(whole: str, name: str, literal: Callable[[str], str]) -> str:
 def _member_literal(name: str) -> str:
     """Return the name of a member of the body as a filter writes it, which is without escapes."""
     if not name.isprintable() or ("\\" in name and "'" in name) or ('"' in name and "'" in name):
-        raise InvalidRequest(f"In a FilterPolicy on the body, this server cannot read a member named {shown(name)}.")
+        raise InvalidRequest(f"In a FilterPolicy on the body, this server cannot read a member named {quoted(name)}.")
     if "\\" in name or '"' in name:
         return f"r'{name}'"
     return f'"{name}"'

@@ -24,6 +24,7 @@ from app.sqs.topic_attributes import (
     with_topic_attribute,
 )
 from app.sqs.topic_names import topic_arn
+from app.sqs.xml_text import quoted
 
 _ABSENT = Precondition(if_none_match=ANY_TAG)
 _MAX_TOPIC_BYTES = 32 << 10
@@ -127,6 +128,6 @@ def _tags(tags: Iterable[shapes.Tag]) -> dict[str, str]:
     found: dict[str, str] = {}
     for tag in tags:
         if tag.key in found:
-            raise InvalidRequest(f"The tag {tag.key[:128]!a} is given more than once.")
+            raise InvalidRequest(f"The tag {quoted(tag.key)} is given more than once.")
         found[tag.key] = tag.value
     return found
