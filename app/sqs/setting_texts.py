@@ -1,4 +1,4 @@
-"""Reads the texts of queue attributes: whole numbers, booleans, and words of a list."""
+"""Reads the texts of attributes: whole numbers, booleans, and words of a list."""
 
 from collections.abc import Collection
 
@@ -21,6 +21,14 @@ def whole_number(name: str, text: str, least: int, most: int) -> int:
 def boolean(name: str, text: str) -> bool:
     """Return whether this text is `true`. Refuses with `InvalidAttributeValue` one that is neither `true` nor `false`."""
     return one_of(name, text, ("true", "false")) == "true"
+
+
+def boolean_of_any_case(name: str, text: str) -> bool:
+    """Return whether this text is `true`, also in capital letters: MassTransit writes `True`, and SNS accepts it.
+
+    Refuses as `boolean` does.
+    """
+    return boolean(name, text.lower())
 
 
 def one_of(name: str, text: str, allowed: Collection[str]) -> str:

@@ -14,6 +14,7 @@ from app.sqs.filter_policy.translation import ATTRIBUTES, SCOPES, filter_of
 from app.sqs.labels import RESERVED
 from app.sqs.notification import TOPIC_PROPERTY
 from app.sqs.queue_names import ACCOUNT, arn_of
+from app.sqs.setting_texts import boolean_of_any_case, one_of
 from app.sqs.topic_names import subscription_arn, topic_arn
 from app.sqs.xml_text import quoted
 
@@ -49,14 +50,12 @@ def with_subscription_attributes(
     for attribute, value in attributes.items():
         _check_known(attribute, value)
     if RAW in attributes:
-        settings = with_raw_delivery(settings, topic, is_raw=_truth(attributes[RAW]))
+        settings = with_raw_delivery(settings, topic, is_raw=boolean_of_any_case(RAW, attributes[RAW]))
     if POLICY not in attributes and SCOPE not in attributes:
         return settings
     policy = attributes.get(POLICY, settings.labels.get(RESERVED + POLICY, ""))
     scope = attributes.get(SCOPE, _scope_of(settings)) or ATTRIBUTES
-    if scope not in SCOPES:
-        raise InvalidRequest(f"{SCOPE} must be {' or '.join(SCOPES)}.")
-    return _with_policy(settings, policy, scope)
+    return _with_policy(settings, policy, one_of(SCOPE, scope, SCOPES))
 
 
 def subscription_attributes(topic: str, subscription: Subscription, region: str) -> dict[str, str]:
@@ -124,10 +123,3 @@ def _check_known(attribute: str, value: str) -> None:
         raise InvalidRequest(
             f"A subscription has no attribute {quoted(attribute)} that can be set.{did_you_mean(attribute, _SETTABLE)}"
         )
-
-
-def _truth(value: str) -> bool:
-    """Return whether a value is `true`. MassTransit writes it with a capital letter, and SNS takes it."""
-    if value.lower() not in ("true", "false"):
-        raise InvalidRequest(f"{RAW} must be true or false.")
-    return value.lower() == "true"

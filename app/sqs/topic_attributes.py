@@ -10,6 +10,7 @@ from app.domain.topic import TopicSettings
 from app.sqs.labels import RESERVED, check_labels_size, is_printable
 from app.sqs.new_message import WHOLE_QUEUE, FifoRules
 from app.sqs.queue_names import ACCOUNT, is_fifo
+from app.sqs.setting_texts import boolean_of_any_case, one_of
 from app.sqs.topic_names import topic_arn
 from app.sqs.xml_text import quoted
 
@@ -45,7 +46,7 @@ def new_topic_settings(name: str, attributes: Mapping[str, str]) -> TopicSetting
     Refuses with `InvalidRequest` a FIFO topic whose name and attribute differ, and as `with_topic_attribute` does.
     """
     others = dict(attributes)
-    if (_truth(FIFO_TOPIC, others.pop(FIFO_TOPIC, "false")) == "true") is not is_fifo(name):
+    if boolean_of_any_case(FIFO_TOPIC, others.pop(FIFO_TOPIC, "false")) is not is_fifo(name):
         raise InvalidRequest(
             "The name of a FIFO topic ends with .fifo, and a topic with such a name is created with FifoTopic=true."
         )
@@ -125,21 +126,13 @@ def _of_fifo(attribute: str) -> Callable[[str, str], tuple[str, str]]:
     def checked(name: str, value: str) -> tuple[str, str]:
         text = value or default
         if attribute == CONTENT_BASED:
-            text = _truth(attribute, text)
-        if text not in (default, other):
-            raise InvalidRequest(f"{attribute} must be {default} or {other}.")
+            text = "true" if boolean_of_any_case(attribute, text) else "false"
+        one_of(attribute, text, (default, other))
         if not is_fifo(name) and (attribute, text) != (CONTENT_BASED, default):
             raise InvalidRequest(f"Only FIFO topics have the attribute {attribute}. Their names end with .fifo.")
         return text, default
 
     return checked
-
-
-def _truth(attribute: str, value: str) -> str:
-    """Return `true` or `false`. Some clients write it with a capital letter, and SNS takes it."""
-    if value.lower() not in ("true", "false"):
-        raise InvalidRequest(f"{attribute} must be true or false.")
-    return value.lower()
 
 
 _CHANGES: Mapping[str, Callable[[str, str], tuple[str, str]]] = {
