@@ -70,7 +70,7 @@ class Authorization:
         if self.right is None or self.right == ANY_RIGHT or principal.grant.allows(self.right, name):
             return
         if not (self.lists_own and self.right in principal.grant.rights):
-            raise _lacks(self.right, name, self.kind)
+            raise _lacks(self.right, "any name") if self.lists_own else _lacks(self.right, _where(name, self.kind))
         if not principal.grant.ranges(self.right):
             raise Forbidden(NOT_LISTABLE)
 
@@ -78,11 +78,14 @@ class Authorization:
 def authorize(principal: Principal, right: Right, name: str | None, kind: str = "queue") -> None:
     """Refuse with `Forbidden` a principal that lacks the right on the queue or other resource `name` (None: on all)."""
     if not principal.grant.allows(right, name):
-        raise _lacks(right, name, kind)
+        raise _lacks(right, _where(name, kind))
 
 
-def _lacks(right: Right, name: str | None, kind: str) -> Forbidden:
-    where = f"{kind} {name}" if name else "all queues"
+def _where(name: str | None, kind: str) -> str:
+    return f"{kind} {name}" if name else "all queues"
+
+
+def _lacks(right: Right, where: str) -> Forbidden:
     return Forbidden(f"This API key does not hold the right {right} on {where}.")
 
 

@@ -34,5 +34,5 @@ async def test_a_client_that_has_lost_its_right_since_it_was_accepted_is_refused
 
 
 async def test_a_client_without_the_right_to_list_learns_which_right_it_lacks() -> None:
-    with pytest.raises(Forbidden, match="does not hold the right browse on all queues"):
+    with pytest.raises(Forbidden, match="does not hold the right browse on any name"):
         await to_browse({Right.SEND}, lists_own=True).accept("client", None, RequestHeaders([]), {})
