@@ -18,7 +18,8 @@ NO_SECRET = (
     "characters on all servers."
 )
 NO_PRESIGNED = (
-    "This server verifies no signatures, because it needs no API key yet. It accepts no action in a GET request."
+    "This server verifies no signatures, because it needs no API key yet. It accepts no action in a GET request: "
+    "send its parameters as the form of a POST request, or create a key with `peeklock key create`."
 )
 DEFAULT_REGION = "us-east-1"
 """The region in ARNs of an open server, if the request does not name one."""

@@ -93,7 +93,7 @@ class IncompleteSignature(Unauthenticated):
 
 
 class InvalidClientTokenId(Unauthenticated):
-    """No live API key has the id that signed this request."""
+    """The access key is not the id of a live API key. `peeklock key sqs ID` prints what a client needs."""
 
 
 class SignatureDoesNotMatch(Unauthenticated):

@@ -13,6 +13,7 @@ async def test_no_action_is_carried_out_in_a_get_request(sqs: SqsServer, signatu
     response = await sqs.http.get(f"/?{CREATE}{signature}")
     assert response.status_code == 403
     assert "MissingAuthenticationToken" in response.text
+    assert "as the form of a POST request" in response.text
     assert await sqs.call("ListQueues") == {}
 
 

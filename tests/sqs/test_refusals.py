@@ -301,6 +301,8 @@ async def test_both_protocols_name_what_is_wrong_with_a_signature() -> None:
             assert in_json.headers["x-amzn-query-error"] == f"{code or name};Sender"
             in_query = await client.form("ListQueues")
             assert (in_query.status_code, code_of(in_query)) == (status, code or name)
+        unknown = await clients[1][0].refusal("ListQueues")
+        assert "`peeklock key sqs ID` prints what a client needs" in unknown[1]
         server.http.headers["authorization"] = f"AWS4-HMAC-SHA256 Credential={key_id}"
         assert (await server.refusal("ListQueues"))[0] == "IncompleteSignature"
         assert code_of(await server.form("ListQueues")) == "IncompleteSignature"
