@@ -135,6 +135,18 @@ async def test_a_moved_message_keeps_its_id_and_its_time(sqs: SqsServer) -> None
     assert again["Attributes"] == {**first["Attributes"], "ApproximateReceiveCount": "1"}
 
 
+@shows("a move task without a destination")
+async def test_a_message_that_no_queue_has_forwarded_stays(sqs: SqsServer) -> None:
+    failures = await sqs.create("failures")
+    await sqs.create("orders", RedrivePolicy=redrive_policy("failures"))
+    sent = await sqs.send(failures)
+    await sqs.call("StartMessageMoveTask", SourceArn=arn("failures"))
+    await sqs.run_moves()
+    (task,) = (await sqs.call("ListMessageMoveTasks", SourceArn=arn("failures")))["Results"]
+    assert (task["Status"], task["ApproximateNumberOfMessagesMoved"]) == ("COMPLETED", 0)
+    assert [message["MessageId"] for message in await sqs.receive(failures)] == [sent["MessageId"]]
+
+
 @shows("the source of a move task")
 async def test_dead_letters_of_a_queue_of_its_own_can_be_moved(sqs: SqsServer) -> None:
     url, other = await sqs.create(), await sqs.create("other")
