@@ -4,7 +4,7 @@ from collections.abc import Awaitable
 
 from app.http.asgi import ASGI, Receive, Scope, Send
 from app.http.context import AppContext
-from app.sqs.credentials import Credentials
+from app.sqs.credentials import SignatureAuthenticator
 from app.sqs.handler import QUEUE_PATH, SqsHandler
 from app.sqs.json_protocol import JsonProtocol, is_json_request
 from app.sqs.query_protocol.protocol import QueryProtocol, is_query_request
@@ -18,9 +18,9 @@ def with_sqs(application: ASGI, context: AppContext, url: str | None) -> ASGI:
 
     URLs of queues begin with `url`, or without one with that of the request.
     """
-    credentials = Credentials(context.authenticator, context.sqs_secret, context.broker.clock)
-    in_json = SqsHandler(context, JsonProtocol(), credentials, SERVICES, url)
-    in_query = SqsHandler(context, QueryProtocol(), credentials, SERVICES, url)
+    authenticator = SignatureAuthenticator(context.authenticator, context.sqs_secret, context.broker.clock)
+    in_json = SqsHandler(context, JsonProtocol(), authenticator, SERVICES, url)
+    in_query = SqsHandler(context, QueryProtocol(), authenticator, SERVICES, url)
 
     def answer(scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         return (handler_of(scope) or application)(scope, receive, send)

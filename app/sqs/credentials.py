@@ -1,4 +1,4 @@
-"""Who has signed a request: the key is known before the body is read, and the body is covered by the signature."""
+"""Authenticates signed requests: finds the API key before the body is read, and verifies the signature with the body."""
 
 import re
 
@@ -39,8 +39,8 @@ class Credential(msgspec.Struct, frozen=True):
         return self.key and self.key.id
 
 
-class Credentials:
-    """Finds the keys that sign requests, and verifies their signatures with secrets that follow from `server_secret`."""
+class SignatureAuthenticator:
+    """Finds the API keys that sign requests, and verifies signatures with the secrets that are derived from `server_secret`."""
 
     def __init__(self, authenticator: Authenticator | None, server_secret: str | None, clock: Clock) -> None:
         self._authenticator = authenticator
@@ -67,7 +67,7 @@ class Credentials:
         return Credential(signature.region, signature, key)
 
     def verify(self, credential: Credential, request: SignedRequest, body: bytes, service: str) -> None:
-        """Refuse with `SignatureDoesNotMatch` a request whose signature is not that of its key."""
+        """Refuse with `SignatureDoesNotMatch` a request that its key has not signed. Without a key no signature is verified."""
         if credential.signature is None or credential.key is None or self._server_secret is None:
             return
         secret = signing_secret(self._server_secret, credential.key)
@@ -75,9 +75,9 @@ class Credentials:
         verify(credential.signature, request, body, secret, service=service, now_seconds=now_seconds)
 
     async def authenticate(self, key_id: str | None) -> Principal:
-        """Return the principal of a live key, of which a request has proved that it knows the secret.
+        """Return the principal of a live key with which a request was signed.
 
-        None is the caller of a server that needs no key. Refuses with `InvalidClientTokenId`, also if a key was created
+        None stands for the client of a server that needs no key. Refuses with `InvalidClientTokenId`, also if a key was created
         or revoked since the request began.
         """
         if self._authenticator is None:

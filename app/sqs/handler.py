@@ -17,7 +17,7 @@ from app.http.request_handler import OPERATION, RequestHandler
 from app.http.request_headers import CONDITIONS, HeaderCheck, RequestHeaders
 from app.http.response import INTERNAL_ERROR, Response
 from app.sqs.call import Action, Call, Service
-from app.sqs.credentials import Credential, Credentials
+from app.sqs.credentials import Credential, SignatureAuthenticator
 from app.sqs.errors import UnknownAction
 from app.sqs.protocol import QUEUES, AwsProtocol, NamedAction
 from app.sqs.shapes.members import RequestStruct
@@ -39,18 +39,18 @@ class SqsHandler(RequestHandler):
         self,
         context: AppContext,
         protocol: AwsProtocol,
-        credentials: Credentials,
+        authenticator: SignatureAuthenticator,
         services: Mapping[str, Service],
         url: str | None,
     ) -> None:
         super().__init__(context, UNKNOWN)
         self._protocol = protocol
-        self._credentials = credentials
+        self._authenticator = authenticator
         self._services = services
         self._url = url
         policy = LocalAccessPolicy(context.is_loopback, requires_json=False, requires_admin_header=False)
         self._authorizations = {
-            action: Authorization(credentials.authenticate, action.right, policy, lists_own=action.lists_own)
+            action: Authorization(authenticator.authenticate, action.right, policy, lists_own=action.lists_own)
             for service in services.values()
             for action in service.actions.values()
         }
@@ -59,7 +59,7 @@ class SqsHandler(RequestHandler):
         """Answer one request. Refuses as the action does, with an `Unauthenticated`, and with `UnknownAction`."""
         headers = RequestHeaders(scope["headers"])
         signed = SignedRequest(scope["method"], _paths(scope), scope["query_string"], headers)
-        credential = await self._credentials.read(signed)
+        credential = await self._authenticator.read(signed)
         length = _CHECK_HEADERS(headers, self.context.max_request_bytes)
         reservation = BodyReservation(self.context.request_budget)
         try:
@@ -67,7 +67,7 @@ class SqsHandler(RequestHandler):
             raw = await read_body(receive, length, self.context.max_request_bytes, reservation)
             named = self._protocol.read(headers, raw, scope["query_string"])
             scope["state"][SERVICE] = named.service
-            self._credentials.verify(credential, signed, raw, named.service)
+            self._authenticator.verify(credential, signed, raw, named.service)
             action = self._action(named)
             scope["state"][OPERATION] = f"{named.service}_{action.endpoint.__name__}"
             body: RequestStruct = body_decoder(action.request)(named.members(action.request))
