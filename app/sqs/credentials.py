@@ -11,7 +11,8 @@ from app.domain.instant import to_seconds
 from app.domain.refusals import Forbidden
 from app.runtime.clock import Clock
 from app.sqs.errors import InvalidClientTokenId, MissingAuthenticationToken
-from app.sqs.signature import Signature, SignedRequest, read_signature, verify
+from app.sqs.signature import Signature, SignedRequest, read_signature
+from app.sqs.verification import verify
 
 NO_SECRET = (
     "This server cannot verify signatures, because PEEKLOCK_SQS_SECRET is not set. Set it to the same text of 32 or more "

@@ -1,24 +1,20 @@
-"""Reads and verifies AWS signatures of version 4, of the header and of presigned URLs."""
+"""Reads AWS signatures of version 4, from the header and from presigned URLs."""
 
-import hmac
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
-from hashlib import sha256
 from typing import Final
 
 import msgspec
 
 from app.http.request_headers import RequestHeaders
-from app.sqs.canonical_request import canonical_headers, canonical_path, canonical_query, query_pairs
-from app.sqs.errors import IncompleteSignature, MissingAuthenticationToken, SignatureDoesNotMatch
+from app.sqs.canonical_request import query_pairs
+from app.sqs.errors import IncompleteSignature, MissingAuthenticationToken
 
 ALGORITHM: Final = "AWS4-HMAC-SHA256"
-MAX_SKEW_SECONDS: Final = 900
-"""How far the clock of a client may differ from that of the server."""
 MAX_PRESIGNED_SECONDS: Final = 604_800
 """How long a presigned request may be valid: seven days."""
 
@@ -31,7 +27,7 @@ HEX_DIGEST = re.compile(r"[0-9a-f]{64}")
 TIME = re.compile(r"[0-9]{8}T[0-9]{6}Z")
 EXPIRES = re.compile(r"[0-9]{1,6}")
 
-_TIME_FORMAT = "%Y%m%dT%H%M%SZ"
+TIME_FORMAT = "%Y%m%dT%H%M%SZ"
 _HEADER_PARTS = ("Credential", "SignedHeaders", "Signature")
 _QUERY_PARTS = (
     "X-Amz-Algorithm",
@@ -43,16 +39,13 @@ _QUERY_PARTS = (
 )
 _UNSIGNED = "UNSIGNED-PAYLOAD"
 _STREAMING = "STREAMING-"
-_CONTENT_HASH = b"x-amz-content-sha256"
-_ONCE = (b"authorization", b"host", b"x-amz-date", b"date", _CONTENT_HASH)
+CONTENT_HASH = b"x-amz-content-sha256"
+_SINGLE_HEADERS = (b"authorization", b"host", b"x-amz-date", b"date", CONTENT_HASH)
 """Headers of which a second value would be read by one side and not by the other."""
-_BOUND = (b"host", b"x-amz-target")
+_REQUIRED_HEADERS = (b"host", b"x-amz-target")
 """Headers that decide what a request does, and where: a signature that left them out could be used for another request."""
-_WRONG = (
-    "The signature does not match the request. Check the secret, which `peeklock key sqs ID` prints, and that no proxy"
-    " changes the path, the query or a signed header, such as Host."
-)
-_CACHE_SIZE = 1024
+CACHE_SIZE: Final = 1024
+"""Results that are kept for the clients that sign most."""
 
 
 class SignedRequest(msgspec.Struct, frozen=True):
@@ -107,38 +100,12 @@ def read_signature(request: SignedRequest) -> Signature:
     if authorization is not None and is_presigned:
         raise IncompleteSignature("The request is signed twice, in the header Authorization and in the query string.")
     if headers.repeated:
-        for name in _ONCE:
+        for name in _SINGLE_HEADERS:
             if name in headers.repeated:
                 raise IncompleteSignature(f"The header {_title(name)} is given more than once.")
     signature = _presigned(query) if authorization is None else _of_header(authorization.decode("latin-1"), headers)
     _check_scope(signature, headers)
     return signature
-
-
-def verify(
-    signature: Signature, request: SignedRequest, body: bytes, secret: str, *, service: str, now_seconds: float
-) -> None:
-    """Return if the request was signed with this secret for this service, now or while its presigned URL is valid.
-
-    Refuses with `SignatureDoesNotMatch`. `now_seconds` are seconds since 1970. The time that a wrong signature takes says
-    nothing about the right one.
-    """
-    if signature.service != service:
-        raise SignatureDoesNotMatch(
-            f"The credential is for the service {signature.service}. Sign for the service {service}."
-        )
-    _check_time(signature, now_seconds)
-    rest = _canonical_rest(signature, request, _body_hash(request.headers, body))
-    scope = f"{signature.date}/{signature.region}/{service}/aws4_request"
-    prefix = f"{ALGORITHM}\n{signature.timestamp}\n{scope}\n"
-    keyed = _keyed_hash(secret, signature.date, signature.region, service)
-    for path in request.paths:
-        canonical = f"{request.method}\n{canonical_path(path)}".encode() + rest
-        expected = keyed.copy()
-        expected.update((prefix + sha256(canonical).hexdigest()).encode())
-        if hmac.compare_digest(expected.hexdigest(), signature.signature):
-            return
-    raise SignatureDoesNotMatch(_WRONG)
 
 
 def _of_header(text: str, headers: RequestHeaders) -> Signature:
@@ -174,7 +141,7 @@ def _header_time(headers: RequestHeaders) -> str:
         return text
     try:
         date = parsedate_to_datetime(text)
-        return (date.replace(tzinfo=UTC) if date.tzinfo is None else date.astimezone(UTC)).strftime(_TIME_FORMAT)
+        return (date.replace(tzinfo=UTC) if date.tzinfo is None else date.astimezone(UTC)).strftime(TIME_FORMAT)
     except (ValueError, OverflowError):
         raise IncompleteSignature("The header Date is not a date.") from None
 
@@ -217,11 +184,11 @@ def _check_scope(signature: Signature, headers: RequestHeaders) -> None:
         raise IncompleteSignature(
             f"The signature covers the header {_title(min(missing))}, which the request lacks. A proxy may have removed it."
         )
-    for name in _BOUND:
+    for name in _REQUIRED_HEADERS:
         if name not in signed and (name == b"host" or name in headers.values):
             raise IncompleteSignature(f"The signature does not cover the header {_title(name)}. Sign it.")
-    if _CONTENT_HASH in headers.values:
-        _refuse_unsigned(headers.values[_CONTENT_HASH].strip().decode("latin-1"))
+    if CONTENT_HASH in headers.values:
+        _refuse_unsigned(headers.values[CONTENT_HASH].strip().decode("latin-1"))
 
 
 def _refuse_unsigned(content_hash: str) -> None:
@@ -229,66 +196,22 @@ def _refuse_unsigned(content_hash: str) -> None:
         raise IncompleteSignature("The signature does not cover the body. Sign it: send its SHA-256.")
 
 
-def _body_hash(headers: RequestHeaders, body: bytes) -> str:
-    """Return the SHA-256 of a body. Refuses with `SignatureDoesNotMatch` a header that states another one."""
-    digest = sha256(body).hexdigest()
-    claimed = headers.values.get(_CONTENT_HASH)
-    if claimed is not None and not hmac.compare_digest(claimed.strip(), digest.encode()):
-        raise SignatureDoesNotMatch("The header X-Amz-Content-Sha256 is not the SHA-256 of the body.")
-    return digest
-
-
-def _canonical_rest(signature: Signature, request: SignedRequest, body_hash: str) -> bytes:
-    """Return what follows the path in the canonical request."""
-    query = canonical_query(request.query_string) if request.query_string else b""
-    names = signature.signed_headers
-    return b"\n%b\n%b\n%b\n%b" % (
-        query, canonical_headers(names, request.headers), names.encode(), body_hash.encode()
-    )  # fmt: skip
-
-
-def _check_time(signature: Signature, now_seconds: float) -> None:
-    begins = signature.time - MAX_SKEW_SECONDS
-    ends = signature.time + (MAX_SKEW_SECONDS if signature.expires_seconds is None else signature.expires_seconds)
-    if begins <= now_seconds <= ends:
-        return
-    now = datetime.fromtimestamp(now_seconds, UTC).strftime(_TIME_FORMAT)
-    if signature.expires_seconds is not None and now_seconds > ends:
-        raise SignatureDoesNotMatch(
-            f"The presigned request of {signature.timestamp} was valid for {signature.expires_seconds} seconds. It is"
-            f" {now} now. Sign it again."
-        )
-    raise SignatureDoesNotMatch(
-        f"The request was signed at {signature.timestamp}, and it is {now} at the server. They may differ by"
-        f" {MAX_SKEW_SECONDS // 60} minutes. Set the clock of the client."
-    )
-
-
-@lru_cache(maxsize=_CACHE_SIZE)
+@lru_cache(maxsize=CACHE_SIZE)
 def _seconds(timestamp: str) -> float:
     """Return a time in seconds since 1970. Clients sign many requests in one second."""
     if TIME.fullmatch(timestamp) is not None:
         with suppress(ValueError):
-            return datetime.strptime(timestamp, _TIME_FORMAT).replace(tzinfo=UTC).timestamp()
+            return datetime.strptime(timestamp, TIME_FORMAT).replace(tzinfo=UTC).timestamp()
     raise IncompleteSignature("The time of the signature (X-Amz-Date) has the form 20260131T235959Z.")
 
 
-@lru_cache(maxsize=_CACHE_SIZE)
+@lru_cache(maxsize=CACHE_SIZE)
 def _credential_parts(credential: str) -> tuple[str, ...]:
     """Return the id of the key, the date, the region and the service of a credential, which clients keep for a day."""
     parts = CREDENTIAL.fullmatch(credential)
     if parts is None:
         raise IncompleteSignature("The Credential has the form KEY/DATE/REGION/SERVICE/aws4_request.")
     return parts.groups()
-
-
-@lru_cache(maxsize=_CACHE_SIZE)
-def _keyed_hash(secret: str, date: str, region: str, service: str) -> hmac.HMAC:
-    """Return an HMAC with the key of a credential scope, to copy: a copy takes less time than the schedule of a key."""
-    key = f"AWS4{secret}".encode()
-    for part in (date, region, service, "aws4_request"):
-        key = hmac.digest(key, part.encode(), sha256)
-    return hmac.new(key, digestmod=sha256)
 
 
 def _query_parts(query_string: bytes) -> dict[str, str]:

@@ -14,7 +14,8 @@ from botocore.credentials import Credentials
 
 from app.domain.instant import Instant, to_seconds
 from app.http.request_headers import RequestHeaders
-from app.sqs.signature import SignedRequest, read_signature, verify
+from app.sqs.signature import SignedRequest, read_signature
+from app.sqs.verification import verify
 
 KEY_ID = "0123456789abcdef"
 SECRET = "the secret of the key"
