@@ -31,6 +31,8 @@ async def test_a_stale_receipt_handle_deletes_nothing(sqs: SqsServer) -> None:
     name, sentence = await sqs.refusal("DeleteMessage", QueueUrl=url, ReceiptHandle=stale["ReceiptHandle"])
     assert name == "ReceiptHandleIsInvalid"
     assert "It was received again since." in sentence
+    metrics = (await sqs.http.get("/metrics")).text
+    assert 'peeklock_request_seconds_count{operation="sqs_delete_message",outcome="lock-lost"} 1.0' in metrics
     await sqs.delete(url, fresh)
 
 
