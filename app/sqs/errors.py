@@ -72,10 +72,12 @@ class UnsupportedOperation(InvalidRequest):
     """This server does not support the operation."""
 
 
-class ReceiptHandleIsInvalid(InvalidRequest):
-    """No receive of this queue has returned this receipt handle."""
+class ReceiptHandleIsInvalid(LockLost):
+    """The receipt handle holds no message. Metrics count this refusal as the API counts that of a lock token."""
 
-    code = LockLost.code  # metrics count it as the API counts a settlement with a token that holds nothing
+    def __init__(self, detail: str) -> None:
+        super().__init__()
+        self.args = (detail,)
 
 
 class ResourceNotFound(InvalidRequest):
