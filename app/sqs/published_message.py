@@ -1,11 +1,9 @@
 """A message that is published through SNS becomes a message of the broker."""
 
-from collections.abc import Mapping
-from typing import Any, cast
-
 import msgspec
 from msgspec.structs import replace
 
+from app.domain.json_depth import is_too_deep
 from app.domain.refusals import InvalidRequest
 from app.domain.sending import NewMessage
 from app.sqs.new_message import FifoRules, new_message
@@ -16,8 +14,13 @@ from app.sqs.xml_text import xml_bytes
 MAX_SUBJECT_LENGTH = 100
 """Characters of a Subject, as in SNS."""
 _JSON = "json"
-_PROTOCOLS = ("sqs", "default")
-"""The members of a structured message that a queue gets, in this order."""
+
+
+class _StructuredMessage(msgspec.Struct):
+    """The texts that a queue can get, of which it gets that of `sqs`. Texts for other protocols are not decoded."""
+
+    default: str
+    sqs: str | None = None
 
 
 def published_message(members: PublishedMembers, fifo: FifoRules | None) -> NewMessage:
@@ -48,16 +51,18 @@ def _text_for_queues(members: PublishedMembers) -> str:
         return members.message
     if members.message_structure != _JSON:
         raise InvalidRequest(f"MessageStructure is {_JSON}, or is left out.")
+    raw = members.message.encode()
     try:
-        texts: Any = msgspec.json.decode(members.message)
+        texts = None if is_too_deep(raw) else msgspec.json.decode(raw, type=_StructuredMessage)
     except msgspec.DecodeError:
         texts = None
-    if not isinstance(texts, dict) or "default" not in texts:
-        raise InvalidRequest("With MessageStructure json, Message is a JSON object with a member default.")
-    found = cast("Mapping[str, object]", texts)
-    text = next(found[protocol] for protocol in _PROTOCOLS if protocol in found)
-    if not isinstance(text, str):
-        raise InvalidRequest("With MessageStructure json, the members of Message are texts.")
+    if texts is None:
+        raise InvalidRequest(
+            "With MessageStructure json, Message is a JSON object whose members default and sqs are texts."
+        )
+    text = texts.default if texts.sqs is None else texts.sqs
+    if not text:
+        raise InvalidRequest("With MessageStructure json, the text for queues is not empty.")
     return text
 
 

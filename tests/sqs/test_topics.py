@@ -222,7 +222,19 @@ async def test_a_structured_message_has_a_text_for_queues(sqs: SqsServer) -> Non
     for texts in ({"default": "d", "sqs": "q"}, {"default": "d", "email": "e"}):
         await act(sqs, "Publish", TopicArn=TOPIC, Message=json.dumps(texts), MessageStructure="json")
     assert await bodies(sqs, url) == ["q", "d"]
-    for message in ("{}", "[]", '{"sqs":"q"}', '{"default":1}', "{"):
+    too_deep = f'{{"default":"d","email":{"[" * 1000}{"]" * 1000}}}'
+    wrong = (
+        "{}",
+        "[]",
+        '{"sqs":"q"}',
+        '{"default":1}',
+        '{"default":1,"sqs":"q"}',
+        '{"default":""}',
+        "{",
+        "[" * 5000,
+        too_deep,
+    )
+    for message in wrong:
         members = {"TopicArn": TOPIC, "Message": message, "MessageStructure": "json"}
         assert (await refusal(sqs, "Publish", **members))[1] == "InvalidParameter"
 
