@@ -25,6 +25,9 @@ from app.wire.times import to_wire
 TOPIC_PROPERTY = "sns:topic"
 """The property with the name of the topic, on the copies of a subscription that is not raw."""
 
+_NOT_IN_XML = {ord(character): f"\\u{ord(character):04x}" for character in "\ufffe\uffff"}
+"""How JSON escapes the characters of a subject that XML does not allow. It escapes control characters anyway."""
+
 GENERATED_ID = re.compile(r"[0-9a-f]{32}")
 
 
@@ -73,7 +76,7 @@ def notification_text(message: Message, properties: Mapping[str, PropertyValue],
         sequence_number=sequence_number_text(message.sequence_number) if is_fifo(topic) else None,
         message_attributes=attributes,
     )
-    return msgspec.json.encode(envelope).decode()
+    return msgspec.json.encode(envelope).decode().translate(_NOT_IN_XML)
 
 
 def notification_id(message_id: str) -> str:

@@ -6,8 +6,10 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
+from xml.etree import ElementTree
 
 from app.domain.access import Right
+from app.sqs.message_bodies import md5_of_body
 from tests.sqs.signing import SignedBy
 from tests.sqs.sqs_server import SqsServer, open_sqs_server
 from tests.sqs.topic_requests import BILLING, TOPIC, act, attributes_of, refusal, send_action, text_of
@@ -215,6 +217,15 @@ async def test_a_message_that_is_published_through_the_api_is_put_into_an_envelo
     assert envelope["Message"] == '{"order":17}'
     assert envelope["MessageAttributes"] == {"region": {"Type": "String", "Value": "eu"}}
     assert envelope["MessageId"] == "01234567-89ab-cdef-0123-456789abcdef"
+
+
+async def test_a_subject_of_any_characters_arrives_with_the_digest_of_its_envelope(sqs: SqsServer) -> None:
+    url = await subscribe(sqs)
+    subject = "a\ufffeb\uffffc\x80"
+    await sqs.api.http.post("/v1/topics/orders/messages", json={"body": "m", "subject": subject})
+    answer = ElementTree.fromstring((await sqs.form("ReceiveMessage", {"QueueUrl": url})).text)
+    body, digest = answer.findtext(".//{*}Body", ""), answer.findtext(".//{*}MD5OfBody", "")
+    assert (json.loads(body)["Subject"], md5_of_body(body)) == (subject, digest)
 
 
 async def test_a_structured_message_has_a_text_for_queues(sqs: SqsServer) -> None:
