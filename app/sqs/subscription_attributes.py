@@ -44,8 +44,8 @@ def with_subscription_attributes(
 ) -> SubscriptionSettings:
     """Return the settings with other values of attributes. What no attribute names stays.
 
-    Refuses with `InvalidRequest` an attribute that cannot be set and a value that this server does not accept, and with
-    `FilterPolicyLimitExceeded` a policy that is too large.
+    Refuses with `InvalidRequest` an attribute that cannot be set, a value that this server does not accept, and another
+    scope for a filter that is no policy. Refuses with `FilterPolicyLimitExceeded` a policy that is too large.
     """
     for attribute, value in attributes.items():
         _check_known(attribute, value)
@@ -53,9 +53,9 @@ def with_subscription_attributes(
         settings = with_raw_delivery(settings, topic, is_raw=boolean_of_any_case(RAW, attributes[RAW]))
     if POLICY not in attributes and SCOPE not in attributes:
         return settings
-    policy = attributes.get(POLICY, settings.labels.get(RESERVED + POLICY, ""))
-    scope = attributes.get(SCOPE, _scope_of(settings)) or ATTRIBUTES
-    return _with_policy(settings, policy, one_of(SCOPE, scope, SCOPES))
+    scope = one_of(SCOPE, attributes.get(SCOPE, _scope_of(settings)) or ATTRIBUTES, SCOPES)
+    policy = attributes.get(POLICY)
+    return _with_scope(settings, scope) if policy is None else _with_policy(settings, policy, scope)
 
 
 def subscription_attributes(topic: str, subscription: Subscription, region: str) -> dict[str, str]:
@@ -74,9 +74,8 @@ def subscription_attributes(topic: str, subscription: Subscription, region: str)
         "PendingConfirmation": "false",
         RAW: "false" if _is_enveloped(settings, topic) else "true",
     }
-    policy, scope = settings.labels.get(RESERVED + POLICY), _scope_of(settings)
-    if policy is not None and _filter_of(policy, scope) == settings.filter:
-        texts |= {POLICY: policy, SCOPE: scope}
+    if policy := _policy_of(settings):
+        texts |= {POLICY: policy, SCOPE: _scope_of(settings)}
     return texts
 
 
@@ -86,7 +85,18 @@ def with_raw_delivery(settings: SubscriptionSettings, topic: str, *, is_raw: boo
     properties.pop(TOPIC_PROPERTY, None)
     if not is_raw:
         properties[TOPIC_PROPERTY] = topic
-    return replace(settings, set_properties=msgspec.json.encode(properties) if properties else b"")
+    encoded = msgspec.json.encode(properties) if properties else b""
+    return replace(settings, set_properties=encoded)
+
+
+def _with_scope(settings: SubscriptionSettings, scope: str) -> SubscriptionSettings:
+    """Return the settings with the same policy in another scope, whose filter then replaces that of the old scope."""
+    if scope == _scope_of(settings):
+        return settings
+    policy = _policy_of(settings)
+    if policy is None:
+        raise InvalidRequest(f"The filter of this subscription was set through the API. Set {POLICY} to replace it.")
+    return _with_policy(settings, policy, scope)
 
 
 def _with_policy(settings: SubscriptionSettings, policy: str, scope: str) -> SubscriptionSettings:
@@ -99,9 +109,14 @@ def _with_policy(settings: SubscriptionSettings, policy: str, scope: str) -> Sub
     return replace(settings, filter=filter_of(members, scope), labels=labels)
 
 
-def _filter_of(policy: str, scope: str) -> str | None:
+def _policy_of(settings: SubscriptionSettings) -> str | None:
+    """Return the policy of a subscription, empty without a filter; None if its filter was set in another way."""
+    policy = settings.labels.get(RESERVED + POLICY, "")
+    if settings.filter is None:
+        return ""
     try:
-        return filter_of(read_policy(policy), scope)
+        members = read_policy(policy)
+        return policy if filter_of(members, _scope_of(settings)) == settings.filter else None
     except InvalidRequest:
         return None
 

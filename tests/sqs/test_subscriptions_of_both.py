@@ -1,0 +1,61 @@
+"""Subscriptions that both SNS and the API change keep what the other one has set, within the limits of both."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from tests.sqs.sqs_server import SqsServer
+from tests.sqs.topic_requests import BILLING, TOPIC, act, attributes_of, refusal
+
+SUBSCRIPTION = f"{TOPIC}:billing"
+PATH = "/v1/topics/orders/subscriptions/billing"
+
+
+async def subscribe(sqs: SqsServer, **attributes: str) -> str:
+    """Subscribe a new queue, and return its URL."""
+    url = await sqs.create("billing")
+    await act(sqs, "CreateTopic", Name="orders")
+    await act(sqs, "Subscribe", TopicArn=TOPIC, Protocol="sqs", Endpoint=BILLING, Attributes=attributes)
+    return url
+
+
+async def patch(sqs: SqsServer, **members: Any) -> None:
+    response = await sqs.api.http.patch(PATH, json=members)
+    assert response.status_code == 200, response.text
+
+
+async def settings(sqs: SqsServer) -> Any:
+    return (await sqs.api.http.get(PATH)).json()
+
+
+def attribute(name: str, value: str) -> dict[str, str]:
+    return {"SubscriptionArn": SUBSCRIPTION, "AttributeName": name, "AttributeValue": value}
+
+
+async def test_another_scope_does_not_replace_a_filter_of_the_api(sqs: SqsServer) -> None:
+    await subscribe(sqs, FilterPolicy='{"kind":["new"]}')
+    await patch(sqs, filter="message.priority > 5")
+    refused = await refusal(sqs, "SetSubscriptionAttributes", **attribute("FilterPolicyScope", "MessageBody"))
+    assert refused[1:] == (
+        "InvalidParameter",
+        "The filter of this subscription was set through the API. Set FilterPolicy to replace it.",
+    )
+    await act(sqs, "SetSubscriptionAttributes", **attribute("FilterPolicyScope", "MessageAttributes"))
+    assert (await settings(sqs))["filter"] == "message.priority > 5"
+
+
+async def test_another_scope_does_not_restore_a_policy_that_the_api_has_removed(sqs: SqsServer) -> None:
+    await subscribe(sqs, FilterPolicy='{"kind":["new"]}')
+    await patch(sqs, filter=None)
+    await act(sqs, "SetSubscriptionAttributes", **attribute("FilterPolicyScope", "MessageBody"))
+    assert (await settings(sqs))["filter"] is None
+    found = attributes_of(await act(sqs, "GetSubscriptionAttributes", SubscriptionArn=SUBSCRIPTION))
+    assert "FilterPolicy" not in found
+
+
+async def test_a_publisher_cannot_name_another_topic_in_an_envelope(sqs: SqsServer) -> None:
+    url = await subscribe(sqs)
+    await sqs.api.http.post("/v1/topics/orders/messages", json={"body": "m", "properties": {"sns:topic": "payroll"}})
+    (message,) = await sqs.receive(url)
+    assert json.loads(message["Body"])["TopicArn"] == TOPIC
