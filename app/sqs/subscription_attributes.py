@@ -6,12 +6,13 @@ from typing import Any
 
 import msgspec
 
+from app.domain.message import check_properties
 from app.domain.refusals import InvalidRequest
 from app.domain.suggestions import did_you_mean
-from app.domain.topic import Subscription, SubscriptionSettings
+from app.domain.topic import Subscription, SubscriptionSettings, check_set_properties
 from app.sqs.filter_policy.policy_text import read_policy, stored_policy
 from app.sqs.filter_policy.translation import ATTRIBUTES, SCOPES, filter_of
-from app.sqs.labels import RESERVED
+from app.sqs.labels import RESERVED, check_labels_size
 from app.sqs.notification import TOPIC_PROPERTY
 from app.sqs.queue_names import ACCOUNT, arn_of
 from app.sqs.setting_texts import boolean_of_any_case, one_of
@@ -80,12 +81,17 @@ def subscription_attributes(topic: str, subscription: Subscription, region: str)
 
 
 def with_raw_delivery(settings: SubscriptionSettings, topic: str, *, is_raw: bool) -> SubscriptionSettings:
-    """Return the settings with or without the property by which a receive makes envelopes."""
+    """Return the settings with or without the property by which a receive makes envelopes.
+
+    Refuses with `InvalidRequest` a subscription that sets too many other properties.
+    """
     properties = _decode(settings.set_properties) if settings.set_properties else {}
     properties.pop(TOPIC_PROPERTY, None)
     if not is_raw:
         properties[TOPIC_PROPERTY] = topic
     encoded = msgspec.json.encode(properties) if properties else b""
+    check_properties(len(properties), len(encoded), "/set_properties")
+    check_set_properties(encoded)
     return replace(settings, set_properties=encoded)
 
 
@@ -106,6 +112,7 @@ def _with_policy(settings: SubscriptionSettings, policy: str, scope: str) -> Sub
         labels[RESERVED + POLICY] = stored_policy(members)
     if scope != ATTRIBUTES:
         labels[RESERVED + SCOPE] = scope
+    check_labels_size(labels)
     return replace(settings, filter=filter_of(members, scope), labels=labels)
 
 

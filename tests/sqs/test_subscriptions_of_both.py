@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from app.domain.queue import MAX_LABELS, MAX_LABELS_BYTES
 from tests.sqs.sqs_server import SqsServer
 from tests.sqs.topic_requests import BILLING, TOPIC, act, attributes_of, refusal
 
@@ -52,6 +53,30 @@ async def test_another_scope_does_not_restore_a_policy_that_the_api_has_removed(
     assert (await settings(sqs))["filter"] is None
     found = attributes_of(await act(sqs, "GetSubscriptionAttributes", SubscriptionArn=SUBSCRIPTION))
     assert "FilterPolicy" not in found
+
+
+async def test_a_policy_counts_as_a_label(sqs: SqsServer) -> None:
+    await subscribe(sqs)
+    policy = attribute("FilterPolicy", '{"kind":["new"]}')
+    await patch(sqs, labels={f"label-{number}": "" for number in range(MAX_LABELS)})
+    assert (await refusal(sqs, "SetSubscriptionAttributes", **policy))[1] == "InvalidParameter"
+    await patch(sqs, labels=None)
+    await patch(sqs, labels={f"label-{number}": "x" * 1000 for number in range(MAX_LABELS_BYTES // 1020)})
+    large = attribute("FilterPolicy", json.dumps({"kind": ["x" * 950]}))
+    assert (await refusal(sqs, "SetSubscriptionAttributes", **large))[1] == "InvalidParameter"
+
+
+async def test_the_topic_of_envelopes_counts_as_a_property(sqs: SqsServer) -> None:
+    await subscribe(sqs, RawMessageDelivery="true")
+    enveloped = attribute("RawMessageDelivery", "false")
+    for properties in ({f"p{number}": 1 for number in range(64)}, {"large": "x" * 4080}):
+        await patch(sqs, set_properties=None)
+        await patch(sqs, set_properties=properties)
+        assert (await refusal(sqs, "SetSubscriptionAttributes", **enveloped))[1] == "InvalidParameter"
+    await patch(sqs, set_properties=None)
+    await patch(sqs, set_properties={"region": "eu"})
+    await act(sqs, "SetSubscriptionAttributes", **enveloped)
+    assert (await settings(sqs))["set_properties"] == {"region": "eu", "sns:topic": "orders"}
 
 
 async def test_a_publisher_cannot_name_another_topic_in_an_envelope(sqs: SqsServer) -> None:
