@@ -79,6 +79,14 @@ async def test_the_topic_of_envelopes_counts_as_a_property(sqs: SqsServer) -> No
     assert (await settings(sqs))["set_properties"] == {"region": "eu", "sns:topic": "orders"}
 
 
+async def test_a_policy_with_any_characters_is_a_label_and_comes_back(sqs: SqsServer) -> None:
+    policy = {"kind": ["\0\x7f\ufffe\uffff\U0001f600"]}
+    await subscribe(sqs, FilterPolicy=json.dumps(policy))
+    found = attributes_of(await act(sqs, "GetSubscriptionAttributes", SubscriptionArn=SUBSCRIPTION))
+    assert json.loads(found["FilterPolicy"]) == policy
+    await patch(sqs, labels=(await settings(sqs))["labels"])
+
+
 async def test_a_publisher_cannot_name_another_topic_in_an_envelope(sqs: SqsServer) -> None:
     url = await subscribe(sqs)
     await sqs.api.http.post("/v1/topics/orders/messages", json={"body": "m", "properties": {"sns:topic": "payroll"}})

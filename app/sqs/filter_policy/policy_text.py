@@ -9,6 +9,8 @@ from app.sqs.errors import FilterPolicyLimitExceeded
 
 MAX_POLICY_LENGTH = MAX_LABEL_VALUE_LENGTH
 """Characters of a stored policy: it is a label of its subscription."""
+_ESCAPES = {ord(character): f"\\u{ord(character):04x}" for character in "\x7f\ufffe\uffff"}
+"""How JSON escapes the characters that a label or an answer in XML cannot have. It escapes control characters anyway."""
 _MAX_SENT_LENGTH = 8 << 10
 """Characters of a policy as it is sent, with blanks and line breaks."""
 
@@ -33,7 +35,7 @@ def read_policy(text: str) -> dict[str, Any]:
 
 def stored_policy(policy: object) -> str:
     """Return the text of a policy as it is stored. Refuses with `FilterPolicyLimitExceeded` one that is too long."""
-    text = json.dumps(policy, ensure_ascii=False, separators=(",", ":"))
+    text = json.dumps(policy, ensure_ascii=False, separators=(",", ":")).translate(_ESCAPES)
     if len(text) > MAX_POLICY_LENGTH:
         raise _too_long()
     return text
