@@ -101,19 +101,19 @@ class SqsHandler(RequestHandler):
             raise QueueNotFound(f"No queue has the name {shortened(name)}.")
         scope["path_params"] = path = {"queue": name}
         request = Request(
-            self.context,
-            self.context.broker,
-            authorization,
-            credential.key_id,
-            principal,
-            scope["state"],
-            path,
-            None,
-            headers,
-            receive,
-            b"",
-            None,
-            scope.get("root_path", ""),
+            context=self.context,
+            broker=self.context.broker,
+            authorization=authorization,
+            credential=credential.key_id,
+            principal=principal,
+            state=scope["state"],
+            path=path,
+            query=None,
+            headers=headers,
+            receive=receive,
+            raw_body=b"",
+            body=None,
+            root_path=scope.get("root_path", ""),
         )
         return Call(request, body, name, credential.region, self._url or _base_url(scope, headers))
 
