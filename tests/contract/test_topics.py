@@ -180,6 +180,7 @@ async def test_subscriptions_belong_to_one_topic(store_fixture: StoreFixture, to
     assert await topics.delete(other)
     assert len(await topics.routes(topic)) == 1
     assert await topics.routes(other) == []
+    assert [await topics.count_subscriptions(one) for one in (topic, other)] == [1, 0]
 
 
 @pytest.mark.fence("version")

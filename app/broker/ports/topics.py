@@ -59,6 +59,10 @@ class TopicStore(EntityStore[Topic, TopicSettings], Protocol):
         """Return the subscriptions of this topic."""
         ...
 
+    async def count_subscriptions(self, topic: Topic) -> int:
+        """Return the number of subscriptions of the topic, without reading them."""
+        ...
+
     async def routes(self, topic: Topic) -> Sequence[Route]:
         """Return all subscriptions of the topic by name, each with its target queue."""
         ...

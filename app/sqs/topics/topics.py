@@ -76,7 +76,7 @@ async def list_topics(call: Call[shapes.ListTopics]) -> shapes.TopicList:
 async def get_topic_attributes(call: Call[shapes.GetTopicAttributes]) -> shapes.AnsweredAttributes:
     """Return all attributes of a topic. Refuses with `TopicNotFound`."""
     topic = await _topic(call)
-    count = len(await call.broker.topics.store.routes(topic))
+    count = await call.broker.topics.store.count_subscriptions(topic)
     return shapes.AnsweredAttributes(attributes=topic_attributes(topic.name, topic.settings, count, call.region))
 
 

@@ -67,6 +67,11 @@ class TopicRecords(ReplicatedRecords):
         """See `TopicStore`."""
         return SubscriptionRecords(self._database, topic)
 
+    async def count_subscriptions(self, topic: Topic) -> int:
+        """See `TopicStore`."""
+        ((count,),) = await self._database.fetch("count_subscriptions", topic_id=topic.id)
+        return int(count)
+
     async def routes(self, topic: Topic) -> Sequence[Route]:
         """See `TopicStore`."""
         return [rows.route(row) for row in await self._database.fetch("routes", topic_id=topic.id)]
