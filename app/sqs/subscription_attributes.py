@@ -80,6 +80,14 @@ def subscription_attributes(topic: str, subscription: Subscription, region: str)
     return texts
 
 
+def same_subscription_attributes(existing: SubscriptionSettings, wanted: SubscriptionSettings, topic: str) -> bool:
+    """Return whether two subscriptions of a topic have the same attributes, queue and filter.
+
+    Labels and properties that were set through the API are no attributes.
+    """
+    return _compared(existing, topic) == _compared(wanted, topic)
+
+
 def with_raw_delivery(settings: SubscriptionSettings, topic: str, *, is_raw: bool) -> SubscriptionSettings:
     """Return the settings with or without the property by which a receive makes envelopes.
 
@@ -93,6 +101,11 @@ def with_raw_delivery(settings: SubscriptionSettings, topic: str, *, is_raw: boo
     check_properties(len(properties), len(encoded), "/set_properties")
     check_set_properties(encoded)
     return replace(settings, set_properties=encoded)
+
+
+def _compared(settings: SubscriptionSettings, topic: str) -> tuple[object, ...]:
+    queue, is_enveloped = settings.target_queue, _is_enveloped(settings, topic)
+    return queue, is_enveloped, settings.filter, _policy_of(settings), _scope_of(settings)
 
 
 def _with_scope(settings: SubscriptionSettings, scope: str) -> SubscriptionSettings:

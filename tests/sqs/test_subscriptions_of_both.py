@@ -79,6 +79,30 @@ async def test_the_topic_of_envelopes_counts_as_a_property(sqs: SqsServer) -> No
     assert (await settings(sqs))["set_properties"] == {"region": "eu", "sns:topic": "orders"}
 
 
+async def test_a_repeat_of_subscribe_does_not_compare_what_only_the_api_can_set(sqs: SqsServer) -> None:
+    policy = {"FilterPolicy": '{"kind":["new"]}'}
+    await subscribe(sqs, **policy)
+    await patch(sqs, labels={"team": "a"}, set_properties={"region": "eu"})
+    members = {"TopicArn": TOPIC, "Protocol": "sqs", "Endpoint": BILLING}
+    await act(sqs, "Subscribe", **members, Attributes=policy)
+    assert (await settings(sqs))["labels"]["team"] == "a"
+    await patch(sqs, filter="message.priority > 5")
+    assert "different attributes" in (await refusal(sqs, "Subscribe", **members, Attributes=policy))[2]
+    await sqs.create("other")
+    await patch(sqs, filter='message.properties.kind == "new"', target_queue="other")
+    assert "different attributes" in (await refusal(sqs, "Subscribe", **members, Attributes=policy))[2]
+
+
+async def test_a_queue_that_is_subscribed_with_another_name_is_refused_with_the_reason(sqs: SqsServer) -> None:
+    await sqs.create("billing")
+    await act(sqs, "CreateTopic", Name="orders")
+    await sqs.api.http.put("/v1/topics/orders/subscriptions/other", json={"target_queue": "billing"})
+    members = {"TopicArn": TOPIC, "Protocol": "sqs", "Endpoint": BILLING}
+    refused = await refusal(sqs, "Subscribe", **members, Attributes={"RawMessageDelivery": "true"})
+    assert refused[1] == "InvalidParameter"
+    assert "already exists with another name" in refused[2]  # MassTransit looks for the word exists
+
+
 async def test_a_policy_with_any_characters_is_a_label_and_comes_back(sqs: SqsServer) -> None:
     policy = {"kind": ["\0\x7f\ufffe\uffff\U0001f600"]}
     await subscribe(sqs, FilterPolicy=json.dumps(policy))

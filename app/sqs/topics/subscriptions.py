@@ -22,6 +22,7 @@ from app.sqs.shapes import topics as shapes
 from app.sqs.shapes.members import Nothing
 from app.sqs.subscription_attributes import (
     new_subscription_settings,
+    same_subscription_attributes,
     subscription_attributes,
     with_subscription_attributes,
 )
@@ -86,14 +87,16 @@ async def set_subscription_attributes(call: Call[shapes.SetSubscriptionAttribute
 async def _subscribe(call: Call[shapes.Subscribe], topic: Topic, settings: SubscriptionSettings) -> str:
     """Create the subscription of a queue, unless it exists, and return its name: that of the queue."""
     subscriptions, queue = verbs.subscriptions_of(call.broker.topics, topic), settings.target_queue
-    other = InvalidRequest(f"A subscription of queue {queue} already exists with different attributes.")
     try:
         await verbs.put(subscriptions, queue, settings, _ABSENT)
     except PreconditionFailed:
-        if (await verbs.read(subscriptions, queue)).settings != settings:
-            raise other from None
+        existing = (await verbs.read(subscriptions, queue)).settings
+        if not same_subscription_attributes(existing, settings, topic.name):
+            raise InvalidRequest(f"A subscription of queue {queue} already exists with different attributes.") from None
     except TargetQueueTaken:
-        raise other from None
+        raise InvalidRequest(
+            f"A subscription of queue {queue} already exists with another name. ListSubscriptionsByTopic has it."
+        ) from None
     except QueueNotFound:
         raise InvalidRequest(f"The Endpoint is queue {queue}, which does not exist.") from None
     return queue
