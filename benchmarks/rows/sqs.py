@@ -78,9 +78,7 @@ def _row(bench: Bench, systems: Systems, comparison: Comparison, callers: int, m
         comparison.name,
         f"{comparison.conditions}{callers} caller{'s' if callers > 1 else ''}",
         f"{own.median_cpu_ms:.2f} ms ({own.parts()}), {own.throughput:.0f}/s; {times:.2f}× the native API",
-        "; ".join(
-            [f"native API {native.median_cpu_ms:.2f} ms", *_figures(own, others, rest), *missing_servers()]
-        ),
+        "; ".join([f"native API {native.median_cpu_ms:.2f} ms", *_figures(own, others, rest), *missing_servers()]),
         [at_most(comparison.limit, "× the native API", times)],
     )
 
