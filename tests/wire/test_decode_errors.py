@@ -38,7 +38,7 @@ def refused(shape: Any, body: str, *whole: str) -> tuple[str, str]:
             "/lock_seconds",
             "The body has no field `lock_seconds`. Did you mean ",
         ),
-        (TopicSettingsBody, '{"x": 1}', "/x", "The body has no field `x`. Its fields are `description`."),
+        (TopicSettingsBody, '{"x": 1}', "/x", "The body has no field `x`. Its fields are `description` and `labels`."),
         (OpenTransaction, '{"a/b": 1}', "/a~1b", "The body has no field `a/b`. Its fields are `timeout_seconds`."),
         (
             QueueSettingsBody,

@@ -13,6 +13,7 @@ GUIDES = (
     "docs/command-line.md",
     "docs/console.md",
     "docs/sdks.md",
+    "docs/sqs.md",
     "docs/testing.md",
     "docs/protocol.md",
     "docs/deploy.md",
