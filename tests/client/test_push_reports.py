@@ -106,10 +106,13 @@ def push(server: Server, target: Answer, until: float, **fields: Any) -> WorkerR
 
 
 def down_until(seconds: float) -> Answer:
-    """Return a target that fails until a time."""
+    """Return a target that fails until a time, and then takes a second for each message, so that they are few."""
 
     async def answer(request: PushedRequest) -> bytes:
-        return answered(500 if request.at < seconds else 200)
+        if request.at < seconds:
+            return answered(500)
+        await asyncio.sleep(1)
+        return answered(200)
 
     return answer
 
