@@ -14,31 +14,35 @@ from benchmarks.table import Row, at_most
 
 QUEUE = "sqs"
 CALLERS = ((64, 2500), (16, 2000), (1, 1000))
-"""The callers of a row, and its messages in each round."""
+BATCH_CALLERS = ((64, 8000), (16, 8000), (1, 8000))
+"""The callers of a row, and its messages in each round. A message in a batch takes a third of the time, and processor time is
+counted in steps of 10 ms."""
 FEWER = 25
 """Other servers get this many times fewer messages, because one takes them tens of milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A unit of work through SQS, the same through the native API, its messages, and how many times that it may cost."""
+    """A unit of work through SQS, the same through the native API, its messages, the callers of its rows, and how many times that it may cost."""
 
     name: str
     conditions: str
     through_sqs: WorkUnit
     through_api: WorkUnit
     messages: int
+    callers: Sequence[tuple[int, int]]
     limit: float
 
 
 COMPARISONS = (
-    Comparison("sqs", "", sqs_lifecycle, lifecycle, 1, 1.25),
+    Comparison("sqs", "", sqs_lifecycle, lifecycle, 1, CALLERS, 1.25),
     Comparison(
         "sqs in batches",
         f"{BATCH_SIZE} messages a call, ",
         sqs_batch_lifecycle,
         BatchLifecycle(BATCH_SIZE),
         BATCH_SIZE,
+        BATCH_CALLERS,
         1.3,
     ),
 )
@@ -59,7 +63,7 @@ def measure(bench: Bench) -> Iterator[Row]:
         call(ours, "PUT", f"/v1/queues/{QUEUE}", {})
         systems = Systems(through_sqs(ours.with_queue(QUEUE)), ours, others)
         for comparison in COMPARISONS:
-            for callers, messages in CALLERS:
+            for callers, messages in comparison.callers:
                 yield _row(bench, systems, comparison, callers, messages)
 
 
