@@ -11,6 +11,7 @@ import httpx
 import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError
+from botocore.parsers import create_parser
 
 from app.domain.access import Right
 from app.domain.move_task import MoveEnded, MoveNotFound, MoveRunning
@@ -39,6 +40,7 @@ from tests.sqs.signing import SignedBy
 from tests.sqs.sqs_server import SqsServer, arn, code_of, open_sqs_server
 
 URL = "/000000000000/orders"
+SERVICE = botocore.session.get_session().get_service_model("sqs")
 OF_SERVICE = "AWS.SimpleQueueService."
 
 Members: TypeAlias = dict[str, Any]
@@ -244,6 +246,15 @@ def parameters(members: Mapping[str, Any]) -> dict[str, str]:
     return flat
 
 
+def code_in_botocore(response: httpx.Response) -> str:
+    """Return the code that botocore's own reader of JSON answers finds in a refusal, for its exceptions."""
+    answer = {"status_code": response.status_code, "headers": response.headers, "body": response.content}
+    shape = SERVICE.operation_model("ListQueues").output_shape
+    error: Mapping[str, str] = create_parser("json").parse(answer, shape)["Error"]
+    assert error["Message"] == response.json()["message"]
+    return error["Code"]
+
+
 def test_every_refusal_has_a_case() -> None:
     """A refusal that is added to the table needs one here, or a test of its own."""
     assert set(errors.ERRORS) == {*CASES, *OF_STORE, *OF_SIGNATURES, *ELSEWHERE}
@@ -257,6 +268,7 @@ async def test_both_protocols_name_the_refusal(sqs: SqsServer, case: Case) -> No
     in_json = await sqs.request(case.action, **members)
     assert in_json.json()["__type"] == f"com.amazonaws.sqs#{case.name}"
     assert in_json.headers["x-amzn-query-error"] == f"{case.code or case.name};Sender"
+    assert code_in_botocore(in_json) == (case.code or case.name)
     in_query = await sqs.form(case.action, parameters(members))
     assert code_of(in_query) == (case.code or case.name)
     assert f"<Message>{in_json.json()['message']}</Message>".replace("&", "&amp;")[:60] in in_query.text
@@ -278,6 +290,7 @@ async def test_both_protocols_name_what_the_store_refuses(
     side = "Receiver" if status >= 500 else "Sender"
     assert (in_json.status_code, in_json.json()["__type"]) == (status, f"com.amazonaws.sqs#{name}")
     assert in_json.headers["x-amzn-query-error"] == f"{name};{side}"
+    assert code_in_botocore(in_json) == name
     in_query = await refusing.form("ListQueues")
     assert (in_query.status_code, code_of(in_query)) == (status, name)
     assert f"<Type>{side}</Type>" in in_query.text
@@ -299,6 +312,7 @@ async def test_both_protocols_name_what_is_wrong_with_a_signature() -> None:
             in_json = await client.request("ListQueues")
             assert (in_json.status_code, in_json.json()["__type"]) == (status, f"com.amazonaws.sqs#{name}")
             assert in_json.headers["x-amzn-query-error"] == f"{code or name};Sender"
+            assert code_in_botocore(in_json) == (code or name)
             in_query = await client.form("ListQueues")
             assert (in_query.status_code, code_of(in_query)) == (status, code or name)
         unknown = await clients[1][0].refusal("ListQueues")
