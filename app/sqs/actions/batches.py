@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
@@ -18,6 +19,7 @@ from app.http.settling import BatchEntry, BatchResult
 from app.sqs.actions.messages import completion, new_visibility, sent_message, settle_handles
 from app.sqs.call import Call
 from app.sqs.errors import (
+    AwsError,
     BatchEntryIdsNotDistinct,
     BatchRequestTooLong,
     EmptyBatchRequest,
@@ -25,7 +27,7 @@ from app.sqs.errors import (
     TooManyEntriesInBatchRequest,
     aws_error,
 )
-from app.sqs.new_message import FifoRules, fifo_rules, new_message
+from app.sqs.new_message import fifo_rules, new_message
 from app.sqs.shapes import messages as shapes
 from app.sqs.shapes.members import MAX_BATCH_ENTRIES, FailedEntry
 from app.sqs.shapes.topics import PublishEntry
@@ -49,7 +51,7 @@ async def send_message_batch(call: Call[shapes.SendMessageBatch]) -> shapes.Sent
     queue = await call.queue()
     entries = read_entries(call.body.entries, shapes.SendEntry)
     rules = fifo_rules(queue)
-    messages = [_message(entry, rules) for entry in entries.values()]
+    messages = [message_of(entry, partial(new_message, fifo=rules)) for entry in entries.values()]
     check_size(messages)
     outcomes = dict(zip(entries, await send_each(call.broker.sending, queue.name, messages), strict=True))
     return shapes.SentBatch(
@@ -106,11 +108,10 @@ def _read_entry(raw: msgspec.Raw, shape: type[Entry]) -> Entry | Refusal:
         return refusal.as_result()
 
 
-def _message(entry: shapes.SendEntry | Refusal, fifo: FifoRules | None) -> NewMessage | Refusal:
-    if isinstance(entry, Refusal):
-        return entry
+def message_of(entry: Entry | Refusal, build: Callable[[Entry], NewMessage]) -> NewMessage | Refusal:
+    """Return the message that `build` makes of an entry, or its refusal."""
     try:
-        return new_message(entry, fifo)
+        return entry if isinstance(entry, Refusal) else build(entry)
     except Refusal as refusal:
         return refusal.as_result()
 
@@ -164,9 +165,9 @@ def _done(outcomes: Mapping[str, BatchResult]) -> tuple[shapes.DoneEntry, ...]:
 def _failures(outcomes: Mapping[str, object]) -> tuple[FailedEntry, ...]:
     """Return the entries that failed."""
     failed = ((name, outcome) for name, outcome in outcomes.items() if isinstance(outcome, Exception))
-    return tuple(_failure(name, outcome) for name, outcome in failed)
+    return tuple(failed_entry(name, outcome, aws_error(outcome)) for name, outcome in failed)
 
 
-def _failure(entry_id: str, outcome: Exception) -> FailedEntry:
-    error = aws_error(outcome)
+def failed_entry(entry_id: str, outcome: Exception, error: AwsError) -> FailedEntry:
+    """Return what a client is told of an entry that failed with this error."""
     return FailedEntry(id=entry_id, code=error.code, sender_fault=error.is_of_sender, message=str(outcome))

@@ -1,20 +1,20 @@
 """Publish: one message, or a batch whose entries have results of their own."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from app.broker.topics.publish import publish
 from app.domain.refusals import Refusal
 from app.domain.sending import NewMessage
 from app.domain.topic import Published
-from app.sqs.actions.batches import check_size, read_entries
+from app.sqs.actions.batches import check_size, failed_entry, message_of, read_entries
 from app.sqs.call import Call
 from app.sqs.errors import topic_error
 from app.sqs.new_message import FifoRules
 from app.sqs.notification import notification_id
 from app.sqs.published_message import published_message
 from app.sqs.shapes import topics as shapes
-from app.sqs.shapes.members import FailedEntry
 from app.sqs.topic_attributes import topic_fifo_rules
 
 
@@ -32,7 +32,9 @@ async def publish_batch(call: Call[shapes.PublishBatch]) -> shapes.PublishedBatc
     """Publish each message that is accepted. Refuses as `read_entries` does, and with `BatchRequestTooLong`."""
     rules = await _rules(call)
     entries = read_entries(call.body.publish_batch_request_entries, shapes.PublishEntry)
-    messages = {entry_id: _message(entry, rules) for entry_id, entry in entries.items()}
+    messages = {
+        entry_id: message_of(entry, partial(published_message, fifo=rules)) for entry_id, entry in entries.items()
+    }
     check_size(messages.values())
     outcomes = await _publish_each(call, messages)
     return shapes.PublishedBatch(
@@ -42,7 +44,9 @@ async def publish_batch(call: Call[shapes.PublishBatch]) -> shapes.PublishedBatc
             if isinstance(outcome, Published)
         ),
         failed=tuple(
-            _failure(entry_id, outcome) for entry_id, outcome in outcomes.items() if isinstance(outcome, Refusal)
+            failed_entry(entry_id, outcome, topic_error(outcome))
+            for entry_id, outcome in outcomes.items()
+            if isinstance(outcome, Refusal)
         ),
     )
 
@@ -74,17 +78,3 @@ async def _publish_alone(call: Call[Any], message: NewMessage) -> Published | Re
     except Refusal as refusal:
         return refusal.as_result()
     return published
-
-
-def _message(entry: shapes.PublishEntry | Refusal, rules: FifoRules | None) -> NewMessage | Refusal:
-    if isinstance(entry, Refusal):
-        return entry
-    try:
-        return published_message(entry, rules)
-    except Refusal as refusal:
-        return refusal.as_result()
-
-
-def _failure(entry_id: str, refusal: Refusal) -> FailedEntry:
-    error = topic_error(refusal)
-    return FailedEntry(id=entry_id, code=error.code, sender_fault=error.is_of_sender, message=str(refusal))
